@@ -11,6 +11,7 @@ from holdfast.domain.canonical import canonicalize, differences
 from holdfast.domain.errors import HoldfastError, ResultPruned
 from holdfast.domain.states import MOVES, Status
 from holdfast.domain.tasks import registry
+from holdfast.ops.children import value_at
 
 if TYPE_CHECKING:
     from holdfast.domain.records import AttemptRecord, EventRecord
@@ -167,12 +168,7 @@ def _described(client: Calls, run_id: str) -> dict[str, Any]:
 
 def _at(value: Any, pointer: str, name: str) -> dict[str, Any]:
     """The value at a JSON Pointer under this name; nothing if there is none."""
-    for step in pointer.split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, dict) and key in value:
-            value = value[key]
-        elif isinstance(value, list) and key.isdigit() and int(key) < len(value):
-            value = value[int(key)]
-        else:
-            return {}
-    return {name: value}
+    try:
+        return {name: value_at(value, pointer)}
+    except LookupError:
+        return {}

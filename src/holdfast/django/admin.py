@@ -28,10 +28,10 @@ from holdfast.django.listing import (
 from holdfast.django.models import Queue, Run, Worker
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.records import QueueRecord
+from holdfast.domain.tasks import is_short_text
 from holdfast.ops.queues import list_queues, pause_queue, resume_queue
 
 AT_ONCE = 1000
-LONGEST_NAME = 255
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
@@ -215,7 +215,7 @@ class QueueAdmin(ReadOnlyAdmin):
         if not self.has_pause_permission(request):
             raise PermissionDenied
         name, action = request.POST.get("queue", ""), request.POST.get("action")
-        if not (0 < len(name) <= LONGEST_NAME and name.isprintable()):
+        if not is_short_text(name):
             raise BadRequest("the name of a queue must be 1 to 255 printable characters")
         if action == "pause":
             databases.run(database, pause_queue(name, f"{request.user.get_username()} (admin)", None))

@@ -18,6 +18,7 @@ from holdfast.django.compat import TaskResult, TaskResultDoesNotExist, task_back
 from holdfast.domain.errors import BadInput, Problem, RunNotFound
 from holdfast.domain.ids import parse_id
 from holdfast.domain.records import Reason
+from holdfast.domain.tasks import is_key
 from holdfast.domain.values import RunRecord
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
@@ -34,8 +35,7 @@ def enqueue_with_key(task: Any, key: str, *args: Any, **kwargs: Any) -> Any:
     Raises KeyReused if the key was used with another task or other arguments.
     """
     backend = _backend(task.backend)
-    given: Any = key
-    if not isinstance(given, str) or not 1 <= len(key) <= 255 or not all("!" <= c <= "~" for c in key):
+    if not is_key(key):
         detail = "must be 1 to 255 visible ASCII characters"
         raise BadInput(f"/key: {detail}", [Problem("/key", detail)])
     return backend.enqueue(task, args, kwargs, key=key)

@@ -45,5 +45,7 @@ class ReadOnlyModel(models.Model):
 
     class Meta:
         abstract = True
+        managed = False
+        default_permissions = ("view",)
 
     save = delete = save_base = refuse

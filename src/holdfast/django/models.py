@@ -48,11 +48,9 @@ class Run(ReadOnlyModel):
     submitted_by = models.TextField(null=True)
     tags = TextList(null=True)
 
-    class Meta:
-        managed = False
+    class Meta(ReadOnlyModel.Meta):
         db_table = '"holdfast"."run_status"'
         ordering = ("-id",)
-        default_permissions = ("view",)
         permissions = (
             ("cancel_run", "Can cancel runs"),
             ("retry_run", "Can retry runs"),
@@ -83,11 +81,9 @@ class Attempt(ReadOnlyModel):
     details = StoredJSON(null=True)
     result_ref = models.TextField(null=True)
 
-    class Meta:
-        managed = False
+    class Meta(ReadOnlyModel.Meta):
         db_table = '"holdfast"."attempts"'
         ordering = ("run", "number")
-        default_permissions = ("view",)
 
     def __str__(self) -> str:
         return f"{self.run_id} attempt {self.number}"
@@ -120,11 +116,9 @@ class Worker(ReadOnlyModel):
     tasks_completed = models.BigIntegerField()
     tasks_failed = models.BigIntegerField()
 
-    class Meta:
-        managed = False
+    class Meta(ReadOnlyModel.Meta):
         db_table = '"holdfast"."workers"'
         ordering = ("-started_at",)
-        default_permissions = ("view",)
 
     def __str__(self) -> str:
         return f"{self.name} {self.id}"
@@ -139,11 +133,9 @@ class Job(ReadOnlyModel):
     finished_at = models.DateTimeField(null=True)
     outcome = models.TextField(null=True)
 
-    class Meta:
-        managed = False
+    class Meta(ReadOnlyModel.Meta):
         db_table = '"holdfast"."jobs"'
         ordering = ("-id",)
-        default_permissions = ("view",)
 
     def __str__(self) -> str:
         return f"{self.name} {self.id}"
@@ -160,11 +152,9 @@ class Event(ReadOnlyModel):
     reason = models.TextField(null=True)
     data = StoredJSON(null=True)
 
-    class Meta:
-        managed = False
+    class Meta(ReadOnlyModel.Meta):
         db_table = '"holdfast"."events"'
         ordering = ("run", "at")
-        default_permissions = ("view",)
 
     def __str__(self) -> str:
         return f"{self.run_id} {self.type}"
@@ -178,11 +168,9 @@ class Queue(ReadOnlyModel):
     paused_by = models.TextField(null=True)
     pause_reason = models.TextField(null=True)
 
-    class Meta:
-        managed = False
+    class Meta(ReadOnlyModel.Meta):
         db_table = '"holdfast"."queues"'
         ordering = ("name",)
-        default_permissions = ("view",)
         permissions = (("pause_queue", "Can pause and resume queues"),)
 
     def __str__(self) -> str:

@@ -329,6 +329,11 @@ def is_short_text(value: Any) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= 255 and value.isprintable()
 
 
+def is_key(value: Any, most: int = 255) -> bool:
+    """Whether this can be an idempotency key: at most this many visible ASCII characters."""
+    return isinstance(value, str) and 1 <= len(value) <= most and all("!" <= c <= "~" for c in value)
+
+
 def is_dedupe(value: Any) -> bool:
     """Whether this says which equal runs are created once: "off", "active", or a window."""
     return is_duration(value) or value in ("off", "active")
@@ -343,7 +348,6 @@ def references(parameters: Mapping[str, Any]) -> frozenset[str]:
 
 
 def open_references(parameters: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
-    """Open these references."""
     found = {}
     for name in names:
         key, opener = OPENERS[name]

@@ -13,9 +13,11 @@ from typing import Any
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.http import parse_accept_header, parse_options_header
 
+from holdfast.domain.canonical import pointer as pointer_to
 from holdfast.domain.errors import BadInput, JobNotFound, Problem, RunNotFound, refused
 from holdfast.domain.ids import parse_id
 from holdfast.domain.strict_json import parse
+from holdfast.domain.tasks import is_key
 from holdfast.domain.times import is_start
 from holdfast.http.call import Call
 from holdfast.http.problems import Refusal
@@ -83,13 +85,9 @@ def checked_object(value: Any, fields: Collection[str], pointer: str = "") -> di
         raise BadInput("the body must be a JSON object", [Problem(pointer, "must be an object")])
     unknown = [name for name in value if name not in fields]
     if unknown:
-        problems = [Problem(f"{pointer}/{_escaped(name)}", "unknown field") for name in unknown[:20]]
+        problems = [Problem(pointer + pointer_to([name]), "unknown field") for name in unknown[:20]]
         raise BadInput(f"unknown fields; known fields: {', '.join(fields) or 'none'}", problems)
     return value
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _check_media_type(call: Call) -> None:
@@ -129,7 +127,7 @@ def idempotency_key(call: Call) -> str | None:
     most = call.settings.max_key_length
     if len(given) >= 2 and given[0] == given[-1] == '"':
         given = given[1:-1]
-    if 1 <= len(given) <= most and given.isascii() and given.isprintable() and " " not in given:
+    if is_key(given, most):
         return given
     raise Refusal("bad-key", f"Send one Idempotency-Key of 1 to {most} visible ASCII characters.")
 
@@ -153,7 +151,7 @@ def query(call: Call, *names: str) -> Mapping[str, str]:
     for name, value in given:
         if name not in names:
             known = f"known parameters: {', '.join(names)}" if names else "this call has no parameters"
-            problems.append(Problem(f"/{_escaped(name)}", f"unknown parameter; {known}"))
+            problems.append(Problem(pointer_to([name]), f"unknown parameter; {known}"))
         elif name in found:
             problems.append(Problem(f"/{name}", "given more than once"))
         elif "\0" in value:
@@ -233,7 +231,10 @@ def field(value: Any, name: str, schema: Mapping[str, Any]) -> Any:
         return None
     if schema == START_TIME:
         return start(value, f"/{name}")
-    return short_text(value, f"/{name}", schema.get("maxLength", 255)) if "minLength" in schema else value
+    most = schema.get("maxLength", 255)
+    if "minLength" in schema and (not isinstance(value, str) or not 1 <= len(value) <= most):
+        raise refused(Problem(f"/{name}", f"must be 1 to {most} characters"))
+    return value
 
 
 def start(value: Any, pointer: str) -> datetime | timedelta:
@@ -248,14 +249,6 @@ def start(value: Any, pointer: str) -> datetime | timedelta:
         times = "a time such as 2027-01-31T08:00:00Z (RFC 3339), from 1900 to 9998"
         raise refused(Problem(pointer, f"must be {times}, or a number of seconds from now, at most 100 years"))
     return found
-
-
-def short_text(value: Any, pointer: str, most: int = 255) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or not 1 <= len(value) <= most:
-        raise refused(Problem(pointer, f"must be 1 to {most} characters"))
-    return value
 
 
 def last_event_id(call: Call) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from holdfast.domain.times import is_duration
 from holdfast.domain.values import Dependency, NewRun
 from holdfast.runtime.settings import Settings
 from holdfast.verbs.caller import Caller
-from holdfast.verbs.options import awaited
+from holdfast.verbs.options import awaited, unknown_fields
 from holdfast.verbs.submissions import prepare
 
 OPTIONS = ("queue", "priority", "run_after", "tags")
@@ -42,7 +41,7 @@ def parse(settings: Settings, given: Any, pointer: str = "") -> Spec:
         raise BadInput(
             f"a task must be a mapping with an entrypoint, not {given!r}", [Problem(pointer, "not an object")]
         )
-    problems = list(_unknown(given))
+    problems = unknown_fields(given, FIELDS)
     if "entrypoint" not in given:
         problems.append(Problem("/entrypoint", "missing"))
     awaits = awaited(given.get("depends_on"), problems)
@@ -70,13 +69,6 @@ def _renamed(pointer: str) -> str:
         if pointer == ours or pointer.startswith(ours + "/"):
             return theirs + pointer.removeprefix(ours)
     return pointer
-
-
-def _unknown(given: Mapping[str, Any]) -> Iterable[Problem]:
-    for name in given:
-        if name not in FIELDS:
-            near = difflib.get_close_matches(str(name), FIELDS, n=1)
-            yield Problem(f"/{name}", "unknown field" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 def _key(key: Any, problems: list[Problem]) -> str | None:

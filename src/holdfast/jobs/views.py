@@ -113,7 +113,6 @@ def open_view(reference: dict[str, Any]) -> View:
 
 @lru_cache(maxsize=64)
 def _mapped(map_id: str) -> Dataset:
-    """Return the dataset of a map."""
     from holdfast.domain.errors import RunNotFound
     from holdfast.jobs.sync import client
     from holdfast.sql import maps

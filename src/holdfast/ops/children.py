@@ -136,13 +136,23 @@ def _edges(edges: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{on_id} ({policy})" for on_id, policy in edges) or "nothing"
 
 
-def _shown(value: Any, pointer: str) -> str:
-    """Return the value at a JSON Pointer, as a short text."""
+def value_at(value: Any, pointer: str) -> Any:
+    """Return the value at a JSON Pointer. Raise LookupError if there is none."""
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        try:
-            value = value[int(name)] if isinstance(value, list) else value[name]
-        except (LookupError, TypeError):
-            return "nothing"
-    text = orjson.dumps(value).decode()
+        if isinstance(value, list) and name.isdigit():
+            value = value[int(name)]
+        elif isinstance(value, dict):
+            value = value[name]
+        else:
+            raise LookupError(pointer)
+    return value
+
+
+def _shown(value: Any, pointer: str) -> str:
+    """Return the value at a JSON Pointer, as a short text."""
+    try:
+        text = orjson.dumps(value_at(value, pointer)).decode()
+    except LookupError:
+        return "nothing"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

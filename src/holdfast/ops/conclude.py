@@ -26,9 +26,7 @@ def conclude(ended: Sequence[Ended], added: Sequence[str] = (), *, awaited: bool
     if awaited or mapped:
         decisions = yield from dependencies.decide([*ended, *mapped])
         everything += yield from _follow(decisions, released)
-    moves = yield from _moves(everything, added)
-    if moves:
-        yield from jobs.settle(moves)
+    yield from count_jobs(everything, added)
     return frozenset(released)
 
 
@@ -41,9 +39,9 @@ def recount(run_ids: Sequence[str]) -> Op[list[Ended]]:
     return (yield from _follow(decisions, set()))
 
 
-def count_jobs(ended: Sequence[Ended]) -> Op[None]:
-    """Count ended runs in their jobs."""
-    moves = yield from _moves(ended)
+def count_jobs(ended: Sequence[Ended], added: Sequence[str] = ()) -> Op[None]:
+    """Count ended and added runs in their jobs."""
+    moves = yield from _moves(ended, added)
     if moves:
         yield from jobs.settle(moves)
 
@@ -72,7 +70,7 @@ def _count_maps(ended: Iterable[Ended]) -> Op[list[Ended]]:
     return (yield from maps.settle(counts)) if counts else []
 
 
-def _moves(ended: Iterable[Ended], added: Iterable[str] = ()) -> Op[dict[str, Move]]:
+def _moves(ended: Iterable[Ended], added: Iterable[str]) -> Op[dict[str, Move]]:
     """Return the changes to the counters of jobs. A critical run that fails or is cancelled breaks its job, unless it
     was cancelled as unreachable."""
     moves: dict[str, Move] = {}

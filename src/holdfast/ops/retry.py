@@ -125,14 +125,9 @@ def _reachable(edges: Sequence[DependencyEdge], opened: AbstractSet[str]) -> lis
         possible -= hindered
 
 
-def _may_be_met(edge: DependencyEdge) -> bool:
-    match edge.policy:
-        case "success":
-            return edge.ending in (None, "SUCCEEDED")
-        case "failure":
-            return edge.ending in (None, "FAILED")
-        case _:
-            return True
+def _may_be_met(edge: Kept) -> bool:
+    wanted = {"success": "SUCCEEDED", "failure": "FAILED"}.get(edge.policy)
+    return wanted is None or edge.ending in (None, wanted)
 
 
 def _reopen_jobs(back: Sequence[Reopened]) -> Op[None]:

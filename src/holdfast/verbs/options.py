@@ -15,7 +15,7 @@ import orjson
 from holdfast.domain.errors import Problem, refused
 from holdfast.domain.ids import parse_id
 from holdfast.domain.policies import Retry
-from holdfast.domain.tasks import Task
+from holdfast.domain.tasks import Task, is_key
 from holdfast.domain.times import START, is_duration, is_start
 from holdfast.domain.values import Dependency, NewRun
 from holdfast.runtime.settings import Settings
@@ -84,7 +84,7 @@ def head_of(
     default_dedupe: Dedupe | None = None,
 ) -> NewRun:
     """Return everything about a run except its id and payload."""
-    problems = _unknown(options)
+    problems = unknown_fields(options, OPTIONS)
     key = _key(options.get("key"), settings, problems)
     queue = _queue(options.get("queue"), found, problems)
     priority = _priority(options.get("priority"), found, problems)
@@ -134,17 +134,15 @@ def _policy_text(retry: Retry | None, timeout: float | None, max_attempts: int) 
 
 
 def _first(*values: Any) -> Any:
-    for value in values:
-        if value is not None:
-            return value
-    return None
+    return next((value for value in values if value is not None), None)
 
 
-def _unknown(options: Mapping[str, Any]) -> list[Problem]:
+def unknown_fields(given: Mapping[str, Any], known: Sequence[str]) -> list[Problem]:
+    """A problem for each field that is not known, with the name that may have been meant."""
     problems = []
-    for name in options:
-        if name not in OPTIONS:
-            near = difflib.get_close_matches(name, OPTIONS, n=1)
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
             problems.append(Problem(f"/{name}", "unknown field" + (f"; did you mean {near[0]}?" if near else "")))
     return problems
 
@@ -152,8 +150,7 @@ def _unknown(options: Mapping[str, Any]) -> list[Problem]:
 def _key(key: Any, settings: Settings, problems: list[Problem]) -> str | None:
     if key is None:
         return None
-    fits = isinstance(key, str) and 1 <= len(key) <= settings.max_key_length and all("!" <= c <= "~" for c in key)
-    if not fits:
+    if not is_key(key, settings.max_key_length):
         problems.append(Problem("/key", f"must be 1 to {settings.max_key_length} visible ASCII characters"))
     return str(key)
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from holdfast.domain.canonical import canonicalize
 from holdfast.domain.errors import BadInput, ConfigurationError, Problem, refused
 from holdfast.domain.ids import new_id
-from holdfast.domain.tasks import Task
+from holdfast.domain.tasks import Task, is_key
 from holdfast.domain.times import START, is_start
 from holdfast.verbs.forms import Reply
 from holdfast.verbs.subjects import SUBJECTS
@@ -138,6 +138,6 @@ def key_header(key: Any) -> dict[str, str]:
     """The Idempotency-Key, if there is one."""
     if key is None:
         return {}
-    if not isinstance(key, str) or not key.isascii() or not key.isprintable() or not 1 <= len(key) <= 255 or " " in key:
+    if not is_key(key):
         raise BadInput("a key must have 1 to 255 visible ASCII characters", [Problem("/key", "not a key")])
     return {"Idempotency-Key": key}
