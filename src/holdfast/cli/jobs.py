@@ -116,7 +116,6 @@ def _document(task: Shown) -> dict[str, Any]:
 
 
 def _fields(job: Job) -> list[tuple[str, object]]:
-    took = (job.finished_at - job.started_at).total_seconds() if job.finished_at and job.started_at else None
     return [
         ("job", job.id),
         ("name", job.name),
@@ -129,7 +128,7 @@ def _fields(job: Job) -> list[tuple[str, object]]:
         ("created", job.created_at),
         ("started", job.started_at),
         ("finished", job.finished_at),
-        ("took", output.duration(took) if took is not None else None),
+        ("took", output.took(job.started_at, job.finished_at)),
         ("deadline", job.deadline_at),
         ("stop asked", job.record.cancel_requested_at),
         ("submitted by", job.record.submitted_by),

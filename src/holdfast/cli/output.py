@@ -105,16 +105,6 @@ def document(value: Any) -> None:
         data(json.dumps(value, ensure_ascii=not is_unicode()))
 
 
-def line(value: Any) -> None:
-    """A JSON value on one line, even on a terminal."""
-    data(json.dumps(value))
-
-
-def flush() -> None:
-    """Flush what has been printed so far, for a program that is reading it."""
-    sys.stdout.flush()
-
-
 def compact(value: Any) -> str:
     """A JSON value as a short text inside a line."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -293,6 +283,11 @@ def duration(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.0f} d"
+
+
+def took(started_at: datetime | None, finished_at: datetime | None) -> str | None:
+    """How long something took, if it has ended."""
+    return duration((finished_at - started_at).total_seconds()) if started_at and finished_at else None
 
 
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -80,7 +82,6 @@ def show(run_id: str, as_json: bool) -> None:
 
 
 def _shown(run: Run, names: Mapping[str, str]) -> list[tuple[str, object]]:
-    took = (run.finished_at - run.started_at).total_seconds() if run.finished_at and run.started_at else None
     return [
         ("run", run.id),
         ("task", run.model),
@@ -98,7 +99,7 @@ def _shown(run: Run, names: Mapping[str, str]) -> list[tuple[str, object]]:
         ("not before", run.run_after),
         ("started", run.started_at),
         ("finished", run.finished_at),
-        ("took", output.duration(took) if took is not None else None),
+        ("took", output.took(run.started_at, run.finished_at)),
         ("result", run.result_ref),
         ("worker", worker(run.lease_owner, names)),
         ("lease until", run.lease_expires_at),
@@ -216,8 +217,8 @@ def logs(run_id: str, follow: bool, as_json: bool) -> None:
             output.document({"items": [log_document(line) for line in lines]})
             return
         for line in lines:
-            output.line(log_document(line)) if as_json else output.data(_log_line(line))
-            output.flush()
+            output.data(json.dumps(log_document(line)) if as_json else _log_line(line))
+            sys.stdout.flush()
 
 
 def _lines(client: Calls, run_id: str, follow: bool) -> Iterator[LogRecord]:

@@ -44,7 +44,6 @@ def seconds(text: str) -> float | None:
 
 
 def duration(text: str) -> float:
-    """A duration."""
     found = seconds(text)
     if found is None:
         raise click.BadParameter(f"{_short(text)} is not a duration; write 90, 1.5s, 10m, 2h or 1d")

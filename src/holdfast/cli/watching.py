@@ -79,7 +79,6 @@ def fraction(progress: dict[str, Any] | None) -> float | None:
 
 
 def bar(part: float, room: int = 20) -> str:
-    """A progress bar."""
     full, empty = ("█", "░") if output.is_unicode(sys.stderr) else ("#", ".")
     filled = round(part * room)
     return full * filled + empty * (room - filled)

@@ -40,14 +40,9 @@ def partitions(target: Target) -> Finding:
 def vacuum(target: Target) -> Finding:
     found = target.query(figures.vacuum_holders(LONG_TRANSACTION))
     if found:
-        holders = "; ".join(
-            f"{one.what} for {one.seconds / 60:.0f} min" if one.seconds else one.what for one in found[:3]
-        )
-        return warn(
-            "vacuum",
-            f"vacuum cannot remove dead rows because of {holders}",
-            "end it: select pg_terminate_backend(<process>)",
-        )
+        named = [f"{one.what} for {one.seconds / 60:.0f} min" if one.seconds else one.what for one in found[:3]]
+        fix = "end it: select pg_terminate_backend(<process>)"
+        return warn("vacuum", f"vacuum cannot remove dead rows because of {'; '.join(named)}", fix)
     return ok("vacuum", "no long transaction keeps vacuum from removing dead rows")
 
 
@@ -117,16 +112,10 @@ def queues(target: Target) -> Finding:
         executors = {task.executor for one in unknown if (task := registry.find(one.task)) and task.executor}
         if executors:
             executor = min(executors)
-            return fail(
-                "queues",
-                f"no live worker has the executor {executor}, which waiting runs need: {named}",
-                f"start one: holdfast worker --executor {executor}",
-            )
-        return fail(
-            "queues",
-            f"no live worker has registered {named}",
-            "start a worker with the module that registers it: --tasks",
-        )
+            detail = f"no live worker has the executor {executor}, which waiting runs need: {named}"
+            return fail("queues", detail, f"start one: holdfast worker --executor {executor}")
+        fix = "start a worker with the module that registers it: --tasks"
+        return fail("queues", f"no live worker has registered {named}", fix)
     paused = [one.name for one in found if one.paused_at is not None]
     if paused:
         fix = f"to start them: holdfast queues resume {paused[0]}"
@@ -145,13 +134,5 @@ def stuck(target: Target) -> Finding:
     return ok("stuck runs", "none")
 
 
-CHECKS: tuple[Callable[[Target], Finding], ...] = (
-    drift,
-    partitions,
-    vacuum,
-    dead_rows,
-    idle_look,
-    workers,
-    queues,
-    stuck,
-)
+Check = Callable[[Target], Finding]
+CHECKS: tuple[Check, ...] = (drift, partitions, vacuum, dead_rows, idle_look, workers, queues, stuck)

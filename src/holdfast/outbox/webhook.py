@@ -8,6 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 
@@ -120,7 +121,5 @@ class _Pinned(http.client.HTTPConnection):
         """Called by the watchdog: a call waiting on the socket gets an error."""
         self.aborted = True
         if self.sock is not None:
-            try:
+            with suppress(OSError):
                 socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
-            except OSError:
-                return

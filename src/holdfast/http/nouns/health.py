@@ -68,11 +68,9 @@ def _redis(url: str) -> bool:
     try:
         import redis
 
-        client = redis.Redis.from_url(url, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS)
-        try:
+        limits = {"socket_timeout": REDIS_SECONDS, "socket_connect_timeout": REDIS_SECONDS}
+        with redis.Redis.from_url(url, **limits) as client:
             return bool(client.ping())
-        finally:
-            client.close()
     except Exception:  # noqa: BLE001 - whatever keeps it from answering, it did not answer
         return False
 
