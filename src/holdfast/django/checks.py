@@ -20,50 +20,41 @@ KNOWN = ("DATABASE", "RETRY", "QUEUE_RETRY", "TIMEOUT", "EXECUTOR")
 def check_backend(backend: Any) -> Iterator[Any]:
     where = f"TASKS[{backend.alias!r}]"
     if not apps.is_installed("holdfast.django"):
-        yield checks.Error(
-            f"{where} uses Holdfast, but its app is not installed.",
-            hint='Add "holdfast.django" to INSTALLED_APPS and run manage.py migrate.',
-            id="holdfast.E001",
-        )
+        hint = 'Add "holdfast.django" to INSTALLED_APPS and run manage.py migrate.'
+        yield _error("E001", f"{where} uses Holdfast, but its app is not installed.", hint)
     for name in backend.options:
         if name not in KNOWN:
-            yield checks.Error(
-                f"{where} has the unknown option {name!r}.",
-                hint=f"Known options: {', '.join(KNOWN)}.",
-                id="holdfast.E002",
-            )
+            yield _error("E002", f"{where} has the unknown option {name!r}.", f"Known options: {', '.join(KNOWN)}.")
     yield from _database(backend, where)
     yield from _policies(backend, where)
+
+
+def _error(number: str, message: str, hint: str | None = None) -> Any:
+    return checks.Error(message, hint=hint, id=f"holdfast.{number}")
 
 
 def _database(backend: Any, where: str) -> Iterator[Any]:
     alias = backend.database
     if alias not in connections.settings:
-        yield checks.Error(
-            f"{where} names the database {alias!r}, which is not in DATABASES.",
-            hint=f"Known databases: {', '.join(connections.settings)}.",
-            id="holdfast.E003",
-        )
+        hint = f"Known databases: {', '.join(connections.settings)}."
+        yield _error("E003", f"{where} names the database {alias!r}, which is not in DATABASES.", hint)
     elif connections[alias].vendor != "postgresql":
-        yield checks.Error(
-            f"{where} uses the database {alias!r}, which is {connections[alias].vendor}.",
-            hint='Holdfast needs PostgreSQL. Name a PostgreSQL database in OPTIONS: {"DATABASE": alias}.',
-            id="holdfast.E004",
-        )
+        hint = 'Holdfast needs PostgreSQL. Name a PostgreSQL database in OPTIONS: {"DATABASE": alias}.'
+        yield _error("E004", f"{where} uses the database {alias!r}, which is {connections[alias].vendor}.", hint)
 
 
 def _policies(backend: Any, where: str) -> Iterator[Any]:
     options = backend.options
     per_queue = options.get("QUEUE_RETRY", {})
     if not isinstance(per_queue, Mapping):
-        yield checks.Error(f"{where}: QUEUE_RETRY must be a dictionary by queue.", id="holdfast.E005")
+        yield _error("E005", f"{where}: QUEUE_RETRY must be a dictionary by queue.")
         per_queue = {}
     for name, given in (("RETRY", options.get("RETRY")), *((f"QUEUE_RETRY[{q!r}]", r) for q, r in per_queue.items())):
         try:
             if given is not None and not isinstance(given, Retry):
                 Retry(**given)
         except (HoldfastError, TypeError) as error:
-            yield checks.Error(f"{where}: {name} cannot be used: {error}", id="holdfast.E005")
+            yield _error("E005", f"{where}: {name} cannot be used: {error}")
     for queue in per_queue:
         if backend.queues and queue not in backend.queues:
             yield checks.Warning(
@@ -71,13 +62,8 @@ def _policies(backend: Any, where: str) -> Iterator[Any]:
             )
     timeout = options.get("TIMEOUT")
     if timeout is not None and not is_duration(timeout):
-        yield checks.Error(
-            f"{where}: TIMEOUT must be a positive number of seconds or a timedelta, of at most 30 years.",
-            id="holdfast.E007",
-        )
-    executor = options.get("EXECUTOR")
-    if executor is not None and executor not in get_args(ExecutorName):
-        known = ", ".join(get_args(ExecutorName))
-        yield checks.Error(
-            f"{where}: there is no EXECUTOR {executor!r}.", hint=f"Known executors: {known}.", id="holdfast.E008"
-        )
+        limits = "a positive number of seconds or a timedelta, of at most 30 years"
+        yield _error("E007", f"{where}: TIMEOUT must be {limits}.")
+    executor, known = options.get("EXECUTOR"), get_args(ExecutorName)
+    if executor is not None and executor not in known:
+        yield _error("E008", f"{where}: there is no EXECUTOR {executor!r}.", f"Known executors: {', '.join(known)}.")

@@ -39,21 +39,3 @@ else:
     TaskResultMismatch = _exception("TaskResultMismatch", "ResultMismatch")
 
     FRAMEWORK = "django_tasks"
-
-__all__ = [
-    "FRAMEWORK",
-    "BaseTaskBackend",
-    "InvalidTask",
-    "Task",
-    "TaskContext",
-    "TaskError",
-    "TaskResult",
-    "TaskResultDoesNotExist",
-    "TaskResultMismatch",
-    "TaskResultStatus",
-    "normalize_json",
-    "task_backends",
-    "task_enqueued",
-    "task_finished",
-    "task_started",
-]

@@ -25,15 +25,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--min-age-days",
-            type=int,
-            default=None,
-            help="the age at which runs are removed (default: HOLDFAST_RETENTION_DAYS)",
+            "--min-age-days", type=int, help="the age at which runs are removed (default: HOLDFAST_RETENTION_DAYS)"
         )
         parser.add_argument(
             "--failed-min-age-days",
             type=int,
-            default=None,
             help="the age for failed runs; a month is kept until both ages are reached",
         )
         parser.add_argument("--queue-name", default="*", help="only * is accepted: a month contains runs of all queues")

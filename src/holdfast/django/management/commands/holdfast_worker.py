@@ -65,21 +65,19 @@ class Command(BaseCommand):
         parser.add_argument(
             "--interval",
             type=seconds,
-            default=None,
             help="how often an idle worker polls for tasks, in seconds (default: 8; new tasks wake it immediately)",
         )
         parser.add_argument("--batch", action="store_true", help="run all due tasks, then exit")
-        parser.add_argument("--max-tasks", type=positive, default=None, help="exit after this many tasks have ended")
-        parser.add_argument("--worker-id", type=worker_id, default=None, help="the name in TaskResult.worker_ids")
+        parser.add_argument("--max-tasks", type=positive, help="exit after this many tasks have ended")
+        parser.add_argument("--worker-id", type=worker_id, help="the name in TaskResult.worker_ids")
         add_backend(parser)
         parser.add_argument(
             "--executor", choices=EXECUTORS, default="process", help="where tasks run (default: child processes)"
         )
-        parser.add_argument("--slots", type=positive, default=None, help="how many tasks run at once")
+        parser.add_argument("--slots", type=positive, help="how many tasks run at once")
         parser.add_argument(
             "--reload",
             action=BooleanOptionalAction,
-            default=None,
             help="restart when source code changes (default: only with DEBUG on a terminal)",
         )
         parser.add_argument(
