@@ -94,12 +94,9 @@ def timed(created_at: datetime, attempts: Sequence[AttemptRecord]) -> Check:
         times = [created_at, attempt.claimed_at, attempt.started_at, attempt.finished_at]
         known = [at for at in times if at is not None]
         if known != sorted(known):
-            return Check("times", False, f"the times of attempt {attempt.number} are out of order: {_written(known)}")
+            listed = ", ".join(at.isoformat() for at in known)
+            return Check("times", False, f"the times of attempt {attempt.number} are out of order: {listed}")
     return Check("times", True, "each attempt was claimed, started and ended in that order")
-
-
-def _written(times: Sequence[datetime]) -> str:
-    return ", ".join(at.isoformat() for at in times)
 
 
 def contiguous(run: Run, attempts: Sequence[AttemptRecord]) -> Check:

@@ -125,7 +125,7 @@ class Registry:
     def register(self, task: Task) -> None:
         """Add a task. The same function may be registered again (after a reload), a different function may not."""
         known = self._tasks.get(task.name)
-        if known is not None and not _same_function(known.fn, task.fn):
+        if known is not None and _origin(known.fn) != _origin(task.fn):
             raise ConfigurationError(
                 f"two tasks are named {task.name!r}: {known.place} and {task.place}; rename one of them"
             )
@@ -266,12 +266,8 @@ def _default_name(fn: Callable[..., Any]) -> str:
     return name
 
 
-def _same_function(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
-    """Compare by position in the source: a reload creates a new function, and a script may be imported as a module."""
-    return a is b or _origin(a) == _origin(b)
-
-
 def _origin(fn: Callable[..., Any]) -> tuple[Any, ...]:
+    """Return its position in the source: a reload creates a new function, and a script may be imported as a module."""
     code = getattr(inspect.unwrap(fn), "__code__", None)
     if code is None:
         return (id(fn),)
@@ -294,7 +290,7 @@ def _mistakes(task: Task) -> Iterable[tuple[bool, str]]:
     generator = inspect.isgeneratorfunction(task.fn) or inspect.isasyncgenfunction(task.fn)
     yield generator, "the function yields; return a value instead, and report progress with current_run().progress()"
     yield not is_short_text(task.queue), f"queue={task.queue!r} must be 1 to 255 printable characters"
-    yield not _is_priority(task.priority), f"priority={task.priority!r} must be a whole number from -100 to 100"
+    yield not is_priority(task.priority), f"priority={task.priority!r} must be a whole number from -100 to 100"
     bounded = timeout is None or (isinstance(timeout, timedelta) and is_duration(timeout))
     yield not bounded, f"timeout={timeout!r} must be a positive timedelta of at most 30 years"
     yield not isinstance(task.retry, Retry | None), f"retry={task.retry!r} must be a Retry(...)"
@@ -320,7 +316,7 @@ def _is_module_name(value: Any) -> bool:
     return named and not value.endswith(".py")
 
 
-def _is_priority(value: Any) -> bool:
+def is_priority(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -100 <= value <= 100
 
 

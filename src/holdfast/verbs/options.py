@@ -15,7 +15,7 @@ import orjson
 from holdfast.domain.errors import Problem, refused
 from holdfast.domain.ids import parse_id
 from holdfast.domain.policies import Retry
-from holdfast.domain.tasks import Task, is_key
+from holdfast.domain.tasks import Task, is_key, is_priority
 from holdfast.domain.times import START, is_duration, is_start
 from holdfast.domain.values import Dependency, NewRun
 from holdfast.runtime.settings import Settings
@@ -174,10 +174,10 @@ def _queue(queue: Any, task: Task, problems: list[Problem]) -> str:
 
 def _priority(priority: Any, task: Task, problems: list[Problem]) -> int:
     value = _first(priority, task.priority)
-    if isinstance(value, bool) or not isinstance(value, int) or not -100 <= value <= 100:
+    if not is_priority(value):
         problems.append(Problem("/priority", "must be a whole number from -100 to 100"))
         return 0
-    return value
+    return int(value)
 
 
 def _run_after(value: Any, problems: list[Problem]) -> datetime | timedelta | None:

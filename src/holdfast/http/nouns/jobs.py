@@ -42,7 +42,8 @@ def create(call: Call) -> Answer:
     if key is None:
         job = call.service.database.perform(partial(ops.create_job, new, runs))
     else:
-        taken = _new_key(call, key, new.id, asked)
+        lifetime = timedelta(seconds=call.settings.key_seconds)
+        taken = NewKey(call.principal.scope, key, new.id, keys.JOB, canonicalize(asked)[1], lifetime)
         job = call.service.database.perform(partial(ops.create_keyed_job, new, runs, taken))
         if job.id != new.id:
             document = job_document(job) if call.may_read else created_job_document(job)
@@ -50,13 +51,6 @@ def create(call: Call) -> Answer:
     call.service.database.ring({run.queue for run in runs})
     log_event(call, "job.created", {"job_id": job.id, "job": job.name, "tasks": job.total})
     return answer(job_document(job), 201, {"Location": f"/jobs/{job.id}"})
-
-
-def _new_key(call: Call, key: str, job_id: str, asked: dict[str, Any]) -> NewKey:
-    payload_hash = canonicalize(asked)[1]
-    return NewKey(
-        call.principal.scope, key, job_id, keys.JOB, payload_hash, timedelta(seconds=call.settings.key_seconds)
-    )
 
 
 def _spec(call: Call, given_task: Any, pointer: str) -> specs.Spec:
