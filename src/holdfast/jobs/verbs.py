@@ -241,7 +241,8 @@ def cancel_job(caller: Caller, /, job: object, *, reason: str | None = None) -> 
 
 @verb(
     Endpoint("POST /jobs/{job_id}/retry", "runs:write", "retryJob", "Retry the failed tasks of a job"),
-    "Reopens the job, its failed tasks and those cancelled because of them. Succeeded tasks do not run again.",
+    "Reopens the job, its tasks that failed or were cancelled, and those that could not start because of them. "
+    "Tasks that succeeded do not run again.",
     answers={
         200: says("`reopened` is the number of reopened tasks.", {"allOf": [JOB], "properties": {"reopened": WHOLE}}),
         409: problem("job-ended"),

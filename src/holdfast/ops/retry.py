@@ -125,7 +125,7 @@ def _reachable(edges: Sequence[DependencyEdge], opened: AbstractSet[str]) -> lis
         possible -= hindered
 
 
-def _may_be_met(edge: Kept) -> bool:
+def _may_be_met(edge: DependencyEdge) -> bool:
     wanted = {"success": "SUCCEEDED", "failure": "FAILED"}.get(edge.policy)
     return wanted is None or edge.ending in (None, wanted)
 

@@ -17,7 +17,7 @@ from holdfast.verbs.verb import Endpoint, MakeOp, verb
 @verb(
     Endpoint("GET /summary", "runs:read", "getSummary", "Summarize runs"),
     "By model and status, from counters that include pruned runs.",
-    answers={200: says("By model.", ref("Summary"))},
+    answers={200: says("The counts, by model.", ref("Summary"))},
     form=forms.document(dict, dict),
 )
 def summary(caller: Caller, /) -> MakeOp[dict[str, Any]]:

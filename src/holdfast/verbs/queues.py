@@ -15,7 +15,7 @@ from holdfast.verbs.verb import Endpoint, Event, Hints, MakeOp, verb
 
 @verb(
     Endpoint("GET /queues", "runs:read", "listQueues", "List queues"),
-    answers={200: says("By name.", listed(ref("Queue")))},
+    answers={200: says("The queues, by name.", listed(ref("Queue")))},
     form=forms.items(queue_document, queue_document.read),
 )
 def queues(caller: Caller, /) -> MakeOp[list[QueueRecord]]:

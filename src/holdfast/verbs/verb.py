@@ -60,12 +60,12 @@ class Http:
     def __init__(
         self,
         endpoint: Endpoint,
-        about: str = "",
+        about: str,
         *,
-        form: Form = NO_ANSWER,
-        status: Callable[[Any], int] = lambda answer: 200,
-        event: Callable[[Any], Event] | None = None,
-        request: Callable[..., Any] | None = None,
+        form: Form,
+        status: Callable[[Any], int],
+        event: Callable[[Any], Event] | None,
+        request: Callable[..., Any] | None,
         **parts: Any,
     ) -> None:
         self.method, self.path = endpoint.route.split()
@@ -144,15 +144,19 @@ def verb(
     repeatable: bool = True,
     refused_in_transaction: str | None = None,
     command: Command | None = None,
+    form: Form = NO_ANSWER,
+    status: Callable[[Any], int] = lambda answer: 200,
+    event: Callable[[Any], Event] | None = None,
+    request: Callable[..., Any] | None = None,
     **parts: Any,
 ) -> Callable[[Callable[Concatenate[Caller, P], Plan[T]]], Verb[P, T]]:
     """Declare a verb: the decorated function has its public signature and docstring, and returns its plan.
 
-    A verb that the API offers has an `endpoint`; `about` and `parts` are other arguments of Http. A verb that is not
+    A verb that the API offers has an `endpoint`; the arguments of Http describe it. A verb that is not
     `repeatable` is not tried again after a connection is lost. `refused_in_transaction` says why it cannot be called in
     a caller's transaction.
     """
-    http = Http(endpoint, about, **parts) if endpoint is not None else None
+    http = Http(endpoint, about, form=form, status=status, event=event, request=request, **parts) if endpoint else None
 
     def declare(plan: Callable[Concatenate[Caller, P], Plan[T]]) -> Verb[P, T]:
         return Verb(plan, rings, repeatable, refused_in_transaction, http, command)

@@ -23,7 +23,7 @@ LOCKED_ROW = "an open transaction that locks a worker's row prevents the worker 
     Endpoint("GET /workers", "runs:read", "listWorkers", "List workers"),
     "Live workers, and those that stopped within the last day.",
     parameters=[in_query("status", "Only these.", {"type": "string", "enum": list(STATUSES)})],
-    answers={200: says("Newest first.", listed(ref("Worker"))), 422: problem("bad-input")},
+    answers={200: says("The workers, newest first.", listed(ref("Worker"))), 422: problem("bad-input")},
     form=forms.items(worker_document, worker_document.read),
 )
 def workers(caller: Caller, /) -> MakeOp[list[WorkerRecord]]:
@@ -44,5 +44,8 @@ def workers(caller: Caller, /) -> MakeOp[list[WorkerRecord]]:
     refused_in_transaction=LOCKED_ROW,
 )
 def drain_worker(caller: Caller, /, worker: str) -> MakeOp[bool]:
-    """Drain a worker: it claims no more runs. False, or NotFound from the API, if there is no such live worker."""
+    """Drain a worker: it claims no more runs, and stops when its runs have ended.
+
+    If no live worker has this id, return False or, over HTTP, raise NotFound.
+    """
     return partial(ops.drain_worker, worker_id(worker))
