@@ -78,6 +78,19 @@ def test_deregistered_worker_is_expired(timeline: Timeline) -> None:
     assert [ack.status for ack in timeline.rescue()] == ["LOST"]
 
 
+def test_renewal_that_began_before_the_worker_deregistered_does_not_revive_it(timeline: Timeline) -> None:
+    """A statement has the time at which it began, even if it had to wait for another one."""
+    run = timeline.submit()
+    worker = timeline.worker("a")
+    worker.claims(run)
+    worker.deregister()
+    timeline.later(seconds=-5)
+    with pytest.raises(LeaseLost):
+        worker.renew()
+    timeline.later(seconds=5)
+    assert [ack.status for ack in timeline.rescue()] == ["LOST"]
+
+
 def test_renewal_of_an_unknown_worker_raises_lease_lost(timeline: Timeline) -> None:
     with pytest.raises(LeaseLost):
         timeline.perform(lambda: ops.renew(new_id()))

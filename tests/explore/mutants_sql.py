@@ -190,6 +190,14 @@ WORKERS = [
         within="heartbeat_at = holdfast.now()",
     ),
     mutant(
+        "renew-stopped",
+        "a worker that has deregistered is not renewed, not even by a statement that began before",
+        "and expires_at > holdfast.now() and stopped_at is null",
+        "and expires_at > holdfast.now()",
+        by_test("test_renew::test_renewal_that_began_before_the_worker_deregistered_does_not_revive_it"),
+        within="heartbeat_at = holdfast.now()",
+    ),
+    mutant(
         "renew-greatest",
         "a renewal never shortens a lease, not even when the clock is set back",
         "greatest(expires_at, holdfast.now() + lease)",

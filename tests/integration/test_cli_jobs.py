@@ -11,7 +11,7 @@ import pytest
 from holdfast import Client, Settings
 from holdfast.jobs import Job, Jobs
 from tests.databases import Databases
-from tests.http.conftest import KeptServer
+from tests.http.conftest import ReusableServer
 from tests.integration.cli_support import InProcessShell
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
@@ -21,8 +21,8 @@ BROKEN = {"entrypoint": "mock", "kwargs": QUICK | {"fail_times": 1, "fatal": Tru
 
 
 @pytest.fixture(scope="module")
-def module_server(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeptServer]:
-    kept = KeptServer(databases, tmp_path_factory.mktemp("server"))
+def module_server(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReusableServer]:
+    kept = ReusableServer(databases, tmp_path_factory.mktemp("server"))
     yield kept
     kept.close()
 
@@ -33,7 +33,7 @@ def settings(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     if request.param == "database":
         yield {"database_url": request.getfixturevalue("database_url")}
         return
-    kept: KeptServer = request.getfixturevalue("module_server")
+    kept: ReusableServer = request.getfixturevalue("module_server")
     yield {"database_url": kept.settings.database_url or "", "url": kept.server.url}
     kept.clear()
 

@@ -45,14 +45,17 @@ def _renewal(found: Rows) -> Renewal | None:
 
 
 def renew(worker_id: str, completed: int = 0, failed: int = 0) -> Statement[Renewal | None]:
-    """Extend the worker's leases. An expired worker is never revived, and a lease is never shortened."""
+    """Extend the worker's leases. An expired worker is never revived, and a lease is never shortened.
+
+    A renewal that began before the worker deregistered, and waited for that, must not revive it either.
+    """
     return Statement(
         """
         with me as (
             update holdfast.workers
             set expires_at = greatest(expires_at, holdfast.now() + lease), heartbeat_at = holdfast.now(),
                 tasks_completed = tasks_completed + %(completed)s, tasks_failed = tasks_failed + %(failed)s
-            where id = %(worker_id)s::uuid and expires_at > holdfast.now()
+            where id = %(worker_id)s::uuid and expires_at > holdfast.now() and stopped_at is null
             returning id, drain_requested_at
         )
         select me.drain_requested_at is not null, leases.run_id::text, leases.number,
