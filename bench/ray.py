@@ -1,4 +1,4 @@
-"""Holdfast on Ray compared with Ray alone, in one run: `python -m bench.ray [--quick] [--rounds N]`.
+"""Holdfast on Ray compared with Ray alone, in one run: `python -m bench.ray [--quick] [--rounds N] [--only ray_job]`.
 
 ray_core   runs per second, compared with bare actors that do the same calls in batches of the same size, with one
            commit per batch (goal: at least 0.7), and how long calls have to be to reach that
@@ -155,7 +155,7 @@ def show_shortest(ratios: Mapping[float, float]) -> None:
     print(f"ray_core, ratio of at least {GOAL:g}: {shortest}")
 
 
-def play(bench: Bench, rounds: int, runs: int, seconds: float) -> None:
+def play_core(bench: Bench, rounds: int, runs: int, seconds: float) -> None:
     queue = f"core-{new_id()[-6:]}"
     with bench.worker("ray_core", queue, ACTORS):
         bench.drain(queue, 1000, 0.0)
@@ -171,6 +171,9 @@ def play(bench: Bench, rounds: int, runs: int, seconds: float) -> None:
         show_shortest(ratios)
         time.sleep(10)
         print(f"idle: a ray_core worker without runs makes {bench.idle(seconds):.2f} transactions/s")
+
+
+def play_jobs(bench: Bench, rounds: int) -> None:
     queue = f"job-{new_id()[-6:]}"
     ours, bare = [], []
     with bench.worker("ray_job", queue, 2):
@@ -186,6 +189,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.ray", description="Holdfast on Ray compared with Ray alone.")
     parser.add_argument("--quick", action="store_true", help="small sizes: to see that it works")
     parser.add_argument("--rounds", type=int, help="rounds of each alternation (5)")
+    parser.add_argument("--only", choices=("ray_core", "ray_job"), help="one of the two executors")
     options = parser.parse_args()
     rounds = options.rounds or (2 if options.quick else 5)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -203,7 +207,11 @@ def main() -> int:
         ray = started(lambda: LocalRay({**os.environ, **node}, cpus=4))
         os.environ.update(ray.token)
         try:
-            play(Bench(url, ray, node), rounds, 4000 if options.quick else 20_000, 10 if options.quick else 30)
+            bench = Bench(url, ray, node)
+            if options.only != "ray_job":
+                play_core(bench, rounds, 4000 if options.quick else 20_000, 10 if options.quick else 30)
+            if options.only != "ray_core":
+                play_jobs(bench, rounds)
         finally:
             ray.close()
     return 0
