@@ -102,7 +102,7 @@ class CoalescingBell(Bell):
             if not self._inline or recent or now < self._inline_from:
                 return False
             self._sent_at[hint] = now
-            if self._is_due_soon(hint, now):
+            if hint in self._due and self._is_due_soon(hint, now):
                 # Not while the statement is under way: it usually makes this hint unnecessary.
                 held = self._held[hint] = now + self._pause
                 self._due[hint] = {max(at, held) for at in self._due[hint]}
